@@ -45,9 +45,7 @@ class EngineConfig:
         for name in ("num_blocks", "pool_bytes", "max_model_len", "threads"):
             value = getattr(self, name)
             _check(value is None or value >= 1, name, f"must be at least 1, not {value}")
-        _check(
-            self.num_blocks is None or self.pool_bytes is None, "pool_bytes", "give num_blocks or pool_bytes"
-        )
+        _check(self.num_blocks is None or self.pool_bytes is None, "pool_bytes", "give num_blocks or pool_bytes")
         _check(self.max_batched_tokens >= 1, "max_batched_tokens", "must be at least 1")
         _check(self.max_running >= 1, "max_running", "must be at least 1")
         _check(self.dtype in DTYPES, "dtype", f"must be one of {', '.join(DTYPES)}, not {self.dtype!r}")

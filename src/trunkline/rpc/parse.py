@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
@@ -26,7 +26,7 @@ def parse(cls: type[M], data: bytes) -> M:
     try:
         return cls.FromString(data)
     except DecodeError as error:
-        raise InvalidArgument(*_diagnose(cls.DESCRIPTOR, data)) from error
+        raise InvalidArgument(*_diagnose(cast(Descriptor, cls.DESCRIPTOR), data)) from error
 
 
 def _diagnose(descriptor: Descriptor, data: bytes) -> tuple[str, str]:

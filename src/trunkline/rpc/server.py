@@ -16,6 +16,7 @@ import grpc.aio
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import _async as health_aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -45,7 +46,7 @@ class RpcServer:
         """`listen` is host:port, port 0 for any free one; each servicer has a method per RPC, by its name."""
         self._listen = listen
         self._server = grpc.aio.server(options=OPTIONS)
-        self._health = health.aio.HealthServicer()
+        self._health = health_aio.HealthServicer()
         self._names = [descriptor.full_name for descriptor, _ in services]
         for descriptor, servicer in services:
             self._server.add_generic_rpc_handlers((_handlers(descriptor, servicer),))
@@ -70,9 +71,7 @@ class RpcServer:
 
     async def set_serving(self, serving: bool) -> None:
         """What health checks answer, for the whole process and for each service."""
-        state = (
-            health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
-        )
+        state = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
         for name in ["", *self._names]:
             await self._health.set(name, state)
 
@@ -93,16 +92,10 @@ def _handler(method: MethodDescriptor, function: Callable[..., Any]) -> grpc.Rpc
     take = _stream_in(request_cls) if method.client_streaming else _single_in(request_cls)
     if method.server_streaming:
         make = (
-            grpc.stream_stream_rpc_method_handler
-            if method.client_streaming
-            else grpc.unary_stream_rpc_method_handler
+            grpc.stream_stream_rpc_method_handler if method.client_streaming else grpc.unary_stream_rpc_method_handler
         )
         return make(_streaming(method, function, take), None, Message.SerializeToString)
-    make = (
-        grpc.stream_unary_rpc_method_handler
-        if method.client_streaming
-        else grpc.unary_unary_rpc_method_handler
-    )
+    make = grpc.stream_unary_rpc_method_handler if method.client_streaming else grpc.unary_unary_rpc_method_handler
     return make(_unary(method, function, take), None, Message.SerializeToString)
 
 
@@ -157,7 +150,5 @@ async def _abort(method: MethodDescriptor, error: Exception, context: grpc.aio.S
         raise error
     if not isinstance(error, TrunklineError):
         log.error("%s failed", method.full_name, exc_info=error)
-        error = Internal(
-            f"{method.full_name} failed ({type(error).__name__}); the log of this process says why"
-        )
+        error = Internal(f"{method.full_name} failed ({type(error).__name__}); the log of this process says why")
     await context.abort(code_of(error), error.message, trailing_metadata(error))

@@ -7,6 +7,7 @@ for NotFound, RetryInfo for ResourceExhausted and Unavailable.
 from __future__ import annotations
 
 import grpc
+import grpc.aio
 from google.protobuf import any_pb2, duration_pb2, message
 from google.rpc import error_details_pb2, status_pb2
 
@@ -41,9 +42,7 @@ def status_proto(error: errors.TrunklineError) -> status_pb2.Status:
         error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)
     ]
     if isinstance(error, errors.InvalidArgument):
-        violation = error_details_pb2.BadRequest.FieldViolation(
-            field=error.field, description=error.description
-        )
+        violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=error.description)
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))
     if isinstance(error, errors.NotFound):
         details.append(
@@ -55,9 +54,7 @@ def status_proto(error: errors.TrunklineError) -> status_pb2.Status:
         delay = duration_pb2.Duration()
         delay.FromMilliseconds(int(error.retry_after_s * 1e3))
         details.append(error_details_pb2.RetryInfo(retry_delay=delay))
-    return status_pb2.Status(
-        code=code_of(error).value[0], message=error.message, details=[_pack(d) for d in details]
-    )
+    return status_pb2.Status(code=code_of(error).value[0], message=error.message, details=[_pack(d) for d in details])
 
 
 def _pack(detail: message.Message) -> any_pb2.Any:
@@ -94,11 +91,7 @@ def from_rpc_error(error: grpc.aio.AioRpcError | grpc.RpcError, *, node: str = "
         return errors.NotFound("resource", text)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         retry = details.get("RetryInfo")
-        seconds = (
-            retry.retry_delay.ToMilliseconds() / 1e3
-            if isinstance(retry, error_details_pb2.RetryInfo)
-            else 1.0
-        )
+        seconds = retry.retry_delay.ToMilliseconds() / 1e3 if isinstance(retry, error_details_pb2.RetryInfo) else 1.0
         return errors.ResourceExhausted(text, seconds)
     if code is grpc.StatusCode.UNAVAILABLE:
         return errors.Unavailable(f"node {node} is unavailable: {text}" if node else text, node)
