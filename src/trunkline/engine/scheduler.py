@@ -4,9 +4,9 @@ Owns the queues and every request's state, moves blocks through the BlockPool, a
 and sockets. Time is an argument. Not thread-safe: the engine's lock is held around every call.
 
 A request waits (in order of arrival) until blocks for all its tokens are there, so that no half-computed prompt
-waits for another; it then runs, or first loads what others write into its blocks. A step spends its token budget on decodes,
-then on prefill chunks. When a running request needs one more block and none is idle, the youngest gives its blocks
-up and is computed again later: the oldest always goes on, so there is no deadlock.
+waits for another; it then runs, or first loads what others write into its blocks. A step spends its token budget
+on decodes, then on prefill chunks. When a running request needs one more block and none is idle, the youngest gives
+its blocks up and is computed again later: the oldest always goes on, so there is no deadlock.
 """
 
 from __future__ import annotations

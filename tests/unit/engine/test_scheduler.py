@@ -1,7 +1,8 @@
 """The engine's books and tokens under every kind of traffic, with a model whose KV is the tokens themselves.
 
 The runner here writes each token into its slot and, before "computing", reads the whole context back through the
-block table. So a wrong block, a block reused too early or a wrong hit shows at once as a wrong context, not as a slightly wrong logit.
+block table. So a wrong block, a block reused too early or a wrong hit shows at once as a wrong context, not as a
+slightly wrong logit.
 """
 
 import zlib
