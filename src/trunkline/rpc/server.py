@@ -40,23 +40,18 @@ OPTIONS: list[tuple[str, int]] = [
 
 
 class RpcServer:
-    """One listening socket. `address` is known after start(); not thread-safe, one event loop owns it."""
+    """One listening socket: bind(), add() services, start(), stop(). One event loop owns it."""
 
-    def __init__(self, listen: str, services: list[tuple[ServiceDescriptor, object]]) -> None:
-        """`listen` is host:port, port 0 for any free one; each servicer has a method per RPC, by its name."""
+    def __init__(self, listen: str) -> None:
+        """`listen` is host:port, port 0 for any free one."""
         self._listen = listen
         self._server = grpc.aio.server(options=OPTIONS)
         self._health = health_aio.HealthServicer()
-        self._names = [descriptor.full_name for descriptor, _ in services]
-        for descriptor, servicer in services:
-            self._server.add_generic_rpc_handlers((_handlers(descriptor, servicer),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = [*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME]
-        reflection.enable_server_reflection(names, self._server)
+        self._names: list[str] = []
         self.address = listen
 
-    async def start(self) -> str:
-        """Binds and serves, not yet healthy; returns host:port. Raises OSError when the port is taken."""
+    def bind(self) -> str:
+        """Takes the port and returns host:port. Raises OSError when it is taken."""
         host = self._listen.rpartition(":")[0]
         try:
             port = self._server.add_insecure_port(self._listen)
@@ -64,10 +59,20 @@ class RpcServer:
             raise OSError(f"cannot listen on {self._listen}: {error}") from error
         if port == 0:
             raise OSError(f"cannot listen on {self._listen}")
-        await self.set_serving(False)
-        await self._server.start()
         self.address = f"{host}:{port}"
         return self.address
+
+    def add(self, descriptor: ServiceDescriptor, servicer: object) -> None:
+        """Serves `descriptor` with `servicer`, which has a method per RPC, by its name. Before start()."""
+        self._server.add_generic_rpc_handlers((_handlers(descriptor, servicer),))
+        self._names.append(descriptor.full_name)
+
+    async def start(self) -> None:
+        """Answers calls from now on, health and reflection among them; not yet healthy."""
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection([*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
+        await self.set_serving(False)
+        await self._server.start()
 
     async def set_serving(self, serving: bool) -> None:
         """What health checks answer, for the whole process and for each service."""
@@ -94,9 +99,9 @@ def _handler(method: MethodDescriptor, function: Callable[..., Any]) -> grpc.Rpc
         make = (
             grpc.stream_stream_rpc_method_handler if method.client_streaming else grpc.unary_stream_rpc_method_handler
         )
-        return make(_streaming(method, function, take), None, Message.SerializeToString)
+        return make(_streaming(method, function, take), None, _serialize)
     make = grpc.stream_unary_rpc_method_handler if method.client_streaming else grpc.unary_unary_rpc_method_handler
-    return make(_unary(method, function, take), None, Message.SerializeToString)
+    return make(_unary(method, function, take), None, _serialize)
 
 
 def _single_in(cls: type[Message]) -> Callable[[Any], Any]:
@@ -152,3 +157,7 @@ async def _abort(method: MethodDescriptor, error: Exception, context: grpc.aio.S
         log.error("%s failed", method.full_name, exc_info=error)
         error = Internal(f"{method.full_name} failed ({type(error).__name__}); the log of this process says why")
     await context.abort(code_of(error), error.message, trailing_metadata(error))
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()

@@ -68,37 +68,46 @@ def trailing_metadata(error: errors.TrunklineError) -> tuple[tuple[str, bytes], 
     return ((DETAILS_KEY, status_proto(error).SerializeToString()),)
 
 
-def from_rpc_error(error: grpc.aio.AioRpcError | grpc.RpcError, *, node: str = "") -> errors.TrunklineError:
+def from_rpc_error(error: grpc.aio.AioRpcError, *, node: str = "") -> errors.TrunklineError:
     """The Trunkline error behind a failed call, its field or resource restored from the details.
 
     Raise it `from` the RPC error. `node` names the peer in errors that are its going away.
     """
-    code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN  # type: ignore[attr-defined]
-    text = (error.details() if isinstance(error, grpc.Call) else None) or str(code)  # type: ignore[attr-defined]
+    text = error.details() or str(error.code())
     details = _details(error)
-    if code is grpc.StatusCode.INVALID_ARGUMENT:
-        bad = details.get("BadRequest")
-        if isinstance(bad, error_details_pb2.BadRequest) and bad.field_violations:
-            first = bad.field_violations[0]
-            return errors.InvalidArgument(first.field, first.description)
-        return errors.InvalidArgument("request", text)
-    if code is grpc.StatusCode.NOT_FOUND:
-        info = details.get("ResourceInfo")
-        if isinstance(info, error_details_pb2.ResourceInfo):
-            restored = errors.NotFound(info.resource_type, info.resource_name)
-            restored.message = text
-            return restored
-        return errors.NotFound("resource", text)
-    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        retry = details.get("RetryInfo")
-        seconds = retry.retry_delay.ToMilliseconds() / 1e3 if isinstance(retry, error_details_pb2.RetryInfo) else 1.0
-        return errors.ResourceExhausted(text, seconds)
-    if code is grpc.StatusCode.UNAVAILABLE:
+    cls = next((cls for cls, code in CODES.items() if code is error.code()), None)
+    if cls is errors.InvalidArgument:
+        return _invalid_argument(details.get("BadRequest"), text)
+    if cls is errors.NotFound:
+        return _not_found(details.get("ResourceInfo"), text)
+    if cls is errors.ResourceExhausted:
+        return errors.ResourceExhausted(text, _retry_seconds(details.get("RetryInfo")))
+    if cls is errors.Unavailable:
         return errors.Unavailable(f"node {node} is unavailable: {text}" if node else text, node)
-    for cls, mapped in CODES.items():
-        if mapped is code and cls not in (errors.Unavailable,):
-            return cls(text)  # type: ignore[call-arg]
-    return errors.Internal(f"{code}: {text}")
+    if cls in (errors.FailedPrecondition, errors.DeadlineExceeded, errors.Cancelled, errors.Internal):
+        return cls(text)
+    return errors.Internal(f"{error.code()}: {text}")
+
+
+def _invalid_argument(detail: message.Message | None, text: str) -> errors.InvalidArgument:
+    if isinstance(detail, error_details_pb2.BadRequest) and detail.field_violations:
+        first = detail.field_violations[0]
+        return errors.InvalidArgument(first.field, first.description)
+    return errors.InvalidArgument("request", text)
+
+
+def _not_found(detail: message.Message | None, text: str) -> errors.NotFound:
+    if not isinstance(detail, error_details_pb2.ResourceInfo):
+        return errors.NotFound("resource", text)
+    restored = errors.NotFound(detail.resource_type, detail.resource_name)
+    restored.message = text
+    return restored
+
+
+def _retry_seconds(detail: message.Message | None) -> float:
+    if isinstance(detail, error_details_pb2.RetryInfo):
+        return detail.retry_delay.ToMilliseconds() / 1e3
+    return 1.0
 
 
 _DETAIL_TYPES: dict[str, type[message.Message]] = {
@@ -108,21 +117,17 @@ _DETAIL_TYPES: dict[str, type[message.Message]] = {
 }
 
 
-def _details(error: grpc.aio.AioRpcError | grpc.RpcError) -> dict[str, message.Message]:
+def _details(error: grpc.aio.AioRpcError) -> dict[str, message.Message]:
     """Known rich details by type name; whatever is malformed is left out."""
     found: dict[str, message.Message] = {}
-    metadata = error.trailing_metadata() if isinstance(error, grpc.Call) else None  # type: ignore[attr-defined]
-    for key, value in metadata or ():
+    for key, value in list(error.trailing_metadata()):  # type: ignore[call-overload]
         if key != DETAILS_KEY or not isinstance(value, bytes):
             continue
         try:
-            status = status_pb2.Status.FromString(value)
-            for packed in status.details:
-                name = packed.type_url.rsplit(".", 1)[-1]
-                if name in _DETAIL_TYPES:
-                    detail = _DETAIL_TYPES[name]()
-                    if packed.Unpack(detail):
-                        found[name] = detail
+            for packed in status_pb2.Status.FromString(value).details:
+                detail = _DETAIL_TYPES.get(packed.type_url.rsplit(".", 1)[-1], status_pb2.Status)()
+                if packed.Unpack(detail):
+                    found[detail.DESCRIPTOR.name] = detail
         except message.DecodeError:
             continue
     return found
