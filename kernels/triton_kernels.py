@@ -10,6 +10,9 @@ Shapes: T tokens of the step, S sequences, N blocks, L layers, B block size, H q
 dim, W table width.
 """
 
+# pyright: reportArgumentType=false
+# (a launch turns ints into constexpr, which its signature does not show)
+
 from __future__ import annotations
 
 from itertools import pairwise
