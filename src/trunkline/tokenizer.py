@@ -126,11 +126,12 @@ class Tokenizer:
 
     def _render(self, messages: Sequence[Mapping[str, str]]) -> str:
         try:
+            special: dict[str, Any] = dict(self._special_text)
             rendered: Any = render_jinja_template(
                 conversations=[[dict(m) for m in messages]],
                 chat_template=self._template,
                 add_generation_prompt=True,
-                **self._special_text,
+                **special,
             )
         except Exception as error:  # a template may raise anything; it is the model's code, about the user's messages
             raise InvalidArgument("chat.messages", f"the model's chat template refused them: {error}") from error

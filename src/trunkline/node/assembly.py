@@ -27,7 +27,9 @@ from trunkline.node.node import Node, deliver_on
 from trunkline.node.requests import Limits
 from trunkline.transfer.contract import PROTOCOL_VERSION
 from trunkline.transfer.nixl_transport import NixlTransport
+from trunkline.transfer.peers import PeerBook
 from trunkline.transfer.puller import Puller
+from trunkline.v1 import common_pb2
 
 
 class IndexEvents(Protocol):
@@ -117,7 +119,7 @@ async def assemble(config: NodeConfig, loaded: Loaded, record: NodeRecord, index
         )
         stack.push_async_callback(transport.close)
         leases = LeaseKeeper(engine, config.lease_ttl_s, transport.set_serving)
-        puller = Puller()
+        puller = _puller(config, loaded, record, transport)
         stack.push_async_callback(puller.close)
         engine.start()
         stack.callback(engine.stop)
@@ -131,6 +133,23 @@ async def assemble(config: NodeConfig, loaded: Loaded, record: NodeRecord, index
             leases=leases,
             puller=puller,
         )
+
+
+def _puller(config: NodeConfig, loaded: Loaded, record: NodeRecord, transport: NixlTransport) -> Puller:
+    peers = PeerBook(
+        transport,
+        reader=common_pb2.NodeRef(name=record.name, epoch=record.epoch),
+        fingerprint=loaded.fingerprint,
+        block_bytes=loaded.store.block_bytes,
+        renew_s=config.lease_renew_s,
+    )
+    return Puller(
+        transport,
+        peers,
+        digest=loaded.store.digest,
+        block_bytes=loaded.store.block_bytes,
+        timeout_s=config.pull_timeout_s,
+    )
 
 
 def _limits(loaded: Loaded) -> Limits:
