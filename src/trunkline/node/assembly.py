@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -68,6 +69,7 @@ class Loaded:
             vocab_size=self.model.config.vocab_size,
             dtype=self.dtype_name,
             protocol=PROTOCOL_VERSION,
+            started_at=time.time(),
         )
 
 

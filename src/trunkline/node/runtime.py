@@ -64,7 +64,7 @@ async def drain(node: Node, server: RpcServer, publisher: IndexPublisher) -> Non
     """Refuses new requests; waits for running ones and for leases, as long as the grace allows."""
     log.info("draining")
     node.draining = True
-    publisher.set_draining()
+    publisher.beat_now()
     await server.set_serving(False)
     if not await node.wait_idle(node.config.drain_grace_s):
         log.warning("grace of %.0f s is over; what still runs is cut off", node.config.drain_grace_s)

@@ -46,7 +46,7 @@ class Oracle:
     def greedy(self, token_ids: Sequence[int], count: int) -> list[int]:
         """`count` tokens, end-of-sequence tokens not heeded."""
         prompt = torch.tensor([list(token_ids)])
-        out = self.model.generate(
+        out = self.model.generate(  # type: ignore[attr-defined]
             prompt,
             attention_mask=torch.ones_like(prompt),
             do_sample=False,
