@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from trunkline.transfer.contract import HandleBatch
-from trunkline.transfer.puller import PullResult
-from trunkline.transfer.wire import batch_from_proto
-
 from trunkline.engine.request import Event, Request
 from trunkline.errors import Cancelled, InvalidArgument
 from trunkline.node.node import Node, failure
 from trunkline.node.peer_prefix import contiguous
+from trunkline.transfer.contract import HandleBatch
+from trunkline.transfer.puller import PullResult
+from trunkline.transfer.wire import batch_from_proto
 from trunkline.v1 import common_pb2, nodes_pb2
 
 

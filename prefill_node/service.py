@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from grpc.aio import ServicerContext
-from trunkline.transfer.wire import batch_to_proto
 
 from trunkline.engine.request import Admitted, BlocksReady, Finished, Job, NewTokens, Request
 from trunkline.log import request_id as log_request_id
 from trunkline.node.node import Node
 from trunkline.node.peer_prefix import pull_prefix
+from trunkline.transfer.wire import batch_to_proto
 from trunkline.v1 import nodes_pb2
 
 

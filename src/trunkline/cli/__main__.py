@@ -1,0 +1,5 @@
+"""python -m trunkline.cli"""
+
+from trunkline.cli import main
+
+main()
