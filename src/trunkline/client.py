@@ -81,4 +81,4 @@ def request_of(
 def _mapped(error: grpc.RpcError) -> TrunklineError:
     code, details = error.code(), error.details()  # type: ignore[attr-defined]
     trailing = grpc.aio.Metadata(*(error.trailing_metadata() or ()))  # type: ignore[attr-defined]
-    return from_rpc_error(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing, details=details))
+    return from_rpc_error(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing, details, None))

@@ -26,7 +26,7 @@ class EngineConfig:
     block_size: int = 16
     #: Blocks of the pool. None: from pool_bytes.
     num_blocks: int | None = None
-    #: Bytes of the pool. None: a quarter of the memory that is free at start, at most 4 GiB.
+    #: Bytes of the pool. None: a quarter of the memory that is free at start, at most 1 GiB.
     pool_bytes: int | None = None
     #: Tokens of one step. Larger computes prompts faster; running answers wait longer for a step.
     max_batched_tokens: int = 512

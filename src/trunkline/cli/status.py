@@ -30,7 +30,7 @@ def _print(state: inference_pb2.ClusterStateResponse) -> None:
     table = Table(*COLUMNS)
     for node in state.nodes:
         table.add_row(*_row(node))
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table)
     r = state.router
     console.print(

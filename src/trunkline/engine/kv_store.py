@@ -20,7 +20,8 @@ from trunkline.errors import InvalidArgument
 log = logging.getLogger(__name__)
 
 DEFAULT_SHARE_OF_FREE_MEMORY = 0.25
-DEFAULT_MAX_BYTES = 4 << 30
+# Registering memory with NIXL touches all of it, about a second per GiB and process.
+DEFAULT_MAX_BYTES = 1 << 30
 
 
 def block_bytes(model: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
