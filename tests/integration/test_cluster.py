@@ -164,11 +164,11 @@ def test_an_unknown_model_is_not_found(client):
 
 def test_bad_utf8_is_named(cluster):
     with grpc.insecure_channel(cluster.address) as channel:
-        call = channel.unary_stream("/trunkline.v1.Inference/Generate")(b"\x1a\x03\xff\xfe\xfd")
+        call = channel.unary_stream("/trunkline.v1.Inference/Generate", bytes, bytes)(b"\x1a\x03\xff\xfe\xfd")
         with pytest.raises(grpc.RpcError) as caught:
             list(call)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "text" in caught.value.details()
+    assert "text" in str(caught.value.details())
 
 
 @pytest.mark.parametrize("victim", ["decode", "prefill"])
