@@ -41,7 +41,8 @@ class Loading:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        self._node.background(self._release())
+        if self._leases:
+            self._node.background(self._release())
 
     @property
     def _results(self) -> list[PullResult]:
@@ -64,6 +65,8 @@ class Loading:
             good = contiguous(held, {index for result in self._results for index in result.ok})
             self.recomputed = max(0, request.prompt_len - good * node.limits.block_size)
             node.engine.loaded(request, good, first_token)
+            # The holder gets its blocks back now, not when the answer ends.
+            node.background(self._release())
         except Exception as error:
             fail(failure(error))
 
@@ -101,5 +104,6 @@ class Loading:
     async def _release(self) -> None:
         if self._pulls:
             await asyncio.wait(self._pulls)
-        for batch in self._leases.values():
+        while self._leases:
+            _, batch = self._leases.popitem()
             await self._node.puller.release(batch)

@@ -40,21 +40,22 @@ class PrefillService:
                         case NewTokens(ids=ids):
                             first_token = ids[0]
                         case Finished():
+                            # Set before the yield: once the event may be out, the lease is its reader's.
                             done = True
-                            yield self._done(request, lease_id, sent, first_token, pulled)
+                            yield await self._done(request, lease_id, sent, first_token, pulled)
                     if ready > sent and not done:
-                        batch = node.handles(request, lease_id, sent, ready)
+                        batch = await node.handles(lease_id, request.block_table[sent:ready], sent)
                         yield nodes_pb2.PrefillEvent(handles=batch_to_proto(batch))
                         sent = ready
             finally:
                 if lease_id and not done:
                     node.leases.release(lease_id)
 
-    def _done(
+    async def _done(
         self, request: Request, lease_id: str, sent: int, first_token: int, pulled_blocks: int
     ) -> nodes_pb2.PrefillEvent:
         """The last event: all remaining handles, the partial block's among them, and what the prompt cost."""
-        batch = self._node.handles(request, lease_id, sent, len(request.block_table))
+        batch = await self._node.handles(lease_id, request.block_table[sent:], sent)
         cached_local = request.num_cached or 0
         cached_peer = pulled_blocks * self._node.limits.block_size
         done = nodes_pb2.PrefillDone(

@@ -140,6 +140,7 @@ def _decode(request: RouterRequest, ledger: Ledger, actions: list[Action]) -> Fl
             actions = [Emit(tuple(output.tokens.ids))]
         elif output.HasField("finished"):
             _book_decode(ledger.usage, output.finished)
+            ledger.leases.clear()  # the decode node released them when it had the bytes
             yield [Finish(output.finished.reason)]
             return
         else:

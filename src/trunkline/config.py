@@ -92,8 +92,8 @@ class RouterConfig:
     redis_url: str
     name: str = "router"
     listen: str = "127.0.0.1:50051"
-    #: A prefill node takes a request for its longer prefix only while its queue is below
-    #: this factor times the mean queue (plus one chunk). Nearer 1 balances, larger hits more.
+    #: A prefill node takes a request for its longer prefix only while its queue, the request included, is within
+    #: this factor of the mean queue. Nearer 1 balances, larger hits more.
     balance_factor: float = 1.5
     drain_grace_s: float = 30.0
 

@@ -1,6 +1,5 @@
 """The cluster against what it promises: the oracle's tokens, hits, clean ends, clear errors, calm deaths."""
 
-import contextlib
 import random
 import threading
 import time
@@ -14,7 +13,7 @@ from trunkline import model_store
 from trunkline.client import Client, request_of
 from trunkline.errors import InvalidArgument, NotFound, Unavailable
 from trunkline.testing.oracle import Oracle
-from trunkline.v1 import inference_pb2, inference_pb2_grpc
+from trunkline.v1 import common_pb2, inference_pb2, inference_pb2_grpc, nodes_pb2, nodes_pb2_grpc
 
 LENGTHS = [2, 3, 7, 15, 16, 17, 31, 32, 33, 100, 127, 128, 129, 255, 256, 257, 511, 512, 1000, 2000]
 ANSWER = 64
@@ -97,6 +96,41 @@ def test_a_shared_prefix_is_computed_once_lands_where_it_lies_and_shows_in_ttft(
     wait_quiet(cluster)
 
 
+def test_blocks_are_given_back_when_the_bytes_have_moved_not_when_the_answer_ends(cluster, client):
+    events = client.generate(request_of(prompt(300, seed=21), max_tokens=400, ignore_eos=True), timeout_s=60)
+    tokens = 0
+    while tokens < 20:
+        tokens += len(next(events).chunk.token_ids)
+    state = cluster.state()
+    assert sum(n.running_requests for n in state.nodes) == 1, "it still decodes"
+    assert sum(n.leases for n in state.nodes) == 0
+    events.close()
+    wait_quiet(cluster)
+
+
+def test_a_prefill_node_pulls_a_prefix_from_a_peer_instead_of_computing_it(cluster, client):
+    ids = prompt(500, seed=22)
+    first, usage = ask(client, ids, 1)
+    nodes = {n.node.name: n for n in cluster.state().nodes}
+    holder = nodes[usage.prefill_node.name]
+    other = next(n for n in nodes.values() if n.role == holder.role and n.node.name != holder.node.name)
+    request = nodes_pb2.PrefillRequest(
+        request_id="pull",
+        fingerprint=bytes.fromhex(holder.fingerprint),
+        token_ids=ids,
+        sampling=common_pb2.SamplingParams(max_tokens=1),
+        peer=nodes_pb2.PeerHint(node=holder.node, address=holder.address, blocks=31),
+    )
+    with grpc.insecure_channel(other.address) as channel:
+        done = list(nodes_pb2_grpc.PrefillNodeStub(channel).Prefill(request, timeout=30))[-1].done
+    assert (done.cached_local, done.cached_peer, done.computed) == (0, 496, 4)
+    assert [done.first_token] == first
+    with grpc.insecure_channel(other.address) as channel:
+        release = nodes_pb2.ReleaseRequest(lease_ids=[done.handles.lease_id])
+        nodes_pb2_grpc.KvSourceStub(channel).Release(release, timeout=5)
+    wait_quiet(cluster)
+
+
 def test_a_salt_shares_nothing(client):
     ids = prompt(100, seed=8)
     ask(client, ids, 2)
@@ -118,12 +152,17 @@ def test_200_requests_cancelled_at_random_moments_leave_nothing(cluster):
         with grpc.insecure_channel(cluster.address) as channel:
             call = inference_pb2_grpc.InferenceStub(channel).Generate(request)
             threading.Timer(rng.uniform(0, 1.5), call.cancel).start()
-            with contextlib.suppress(grpc.RpcError):
-                for _ in call:
-                    pass
+            answered = 0
+            try:
+                for event in call:
+                    answered += len(event.chunk.token_ids)
+            except grpc.RpcError:
+                assert call.code() is grpc.StatusCode.CANCELLED
+            return answered
 
     with ThreadPoolExecutor(16) as pool:
-        list(pool.map(cancelled, range(200)))
+        answered = list(pool.map(cancelled, range(200)))
+    assert any(answered), "some were cancelled in the middle of their answer"
     wait_quiet(cluster)
 
 

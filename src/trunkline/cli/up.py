@@ -20,8 +20,7 @@ class _Stop(Exception):
 def run_up(config: ClusterConfig) -> None:
     """Stays until Ctrl-C or SIGTERM. A second one kills."""
     console = Console()
-    if not config.model.endswith(".gguf"):
-        run_pull(config.model)
+    run_pull(config.model)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _raise_stop)
     cluster = None

@@ -59,7 +59,7 @@ class KvSourceService:
         leased = None if node.draining else node.leases.lease_prefix(request.hashes)
         if leased is not None:
             lease_id, block_ids = leased
-            batch = node.handles_of(lease_id, block_ids[request.skip_blocks :], request.skip_blocks)
+            batch = await node.handles(lease_id, block_ids[request.skip_blocks :], request.skip_blocks)
             response.handles.CopyFrom(batch_to_proto(batch))
         return response
 

@@ -97,12 +97,14 @@ class Node:
         with self.engine.writing(request):
             return await self.puller.pull(batch, local_ids)
 
-    def handles(self, request: Request, lease_id: str, first: int, end: int) -> HandleBatch:
-        """Handles of blocks first .. end-1 of the request's table, as they are now; they are leased and complete."""
-        return self.handles_of(lease_id, request.block_table[first:end], first)
+    async def handles(self, lease_id: str, block_ids: Sequence[int], first: int) -> HandleBatch:
+        """Handles of leased, complete blocks whose place in the prompt begins at `first`.
 
-    def handles_of(self, lease_id: str, block_ids: Sequence[int], first: int) -> HandleBatch:
-        """Handles of leased blocks whose place in the prompt begins at `first`."""
+        A long prefix has hundreds of megabytes to digest, which the event loop must not wait for.
+        """
+        return await asyncio.to_thread(self._handles, lease_id, block_ids, first)
+
+    def _handles(self, lease_id: str, block_ids: Sequence[int], first: int) -> HandleBatch:
         handles = tuple(
             BlockHandle(
                 index=index,

@@ -77,6 +77,8 @@ class NixlTransport:
         except Exception as error:
             raise TransferError(f"NIXL could not be set up: {error}") from error
         self._peers: dict[str, PeerInfo] = {}
+        #: Peers to be removed once the last read from them has ended.
+        self._departing: set[str] = set()
         self._reads: list[_Read] = []
         self._serving = False
         self._closing = False
@@ -145,6 +147,7 @@ class NixlTransport:
         for read in self._reads:
             read.failure = "this node is shutting down"
             read.finish()
+        self._reads.clear()
         for epoch in list(self._peers):
             self._remove_peer(epoch)
         self._agent.deregister_memory(self._registered)
@@ -160,6 +163,7 @@ class NixlTransport:
             pass
 
     def _add_peer(self, peer: PeerInfo) -> None:
+        self._departing.discard(peer.epoch)
         if peer.epoch in self._peers:
             return
         name = self._agent.add_remote_agent(peer.agent_metadata)
@@ -170,7 +174,10 @@ class NixlTransport:
         self._peers[peer.epoch] = peer
 
     def _remove_peer(self, epoch: str) -> None:
-        if self._peers.pop(epoch, None) is not None:
+        if any(read.epoch == epoch for read in self._reads):
+            self._departing.add(epoch)
+        elif self._peers.pop(epoch, None) is not None:
+            self._departing.discard(epoch)
             self._agent.remove_remote_agent(epoch)
 
     def _notify(self, epoch: str, message: bytes) -> None:
@@ -229,6 +236,8 @@ class NixlTransport:
             if state != "PROC":
                 self._reads.remove(read)
                 self._end(read, state)
+                if read.epoch in self._departing:
+                    self._remove_peer(read.epoch)
 
     def _state(self, read: _Read) -> str:
         try:

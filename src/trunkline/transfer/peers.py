@@ -103,10 +103,11 @@ class PeerBook:
         Raises FailedPrecondition for a peer that does not fit, TransferError or Unavailable for one that is away.
         """
         key = (address, epoch)
-        if key not in self._peers:
-            await self._replace_at(address)
-            self._peers.setdefault(key, asyncio.create_task(self._connect(address, epoch, node)))
-        task = self._peers[key]
+        task = self._peers.get(key)
+        if task is None:
+            # No await between the look and the entry, or two pulls that come together would both connect.
+            task = self._peers[key] = asyncio.create_task(self._connect(address, epoch, node))
+            await self._forget_others_at(address, epoch)
         try:
             return await asyncio.shield(task)
         except Exception:
@@ -126,9 +127,9 @@ class PeerBook:
         for address, epoch in list(self._peers):
             await self.forget(address, epoch)
 
-    async def _replace_at(self, address: str) -> None:
+    async def _forget_others_at(self, address: str, epoch: str) -> None:
         for known_address, known_epoch in list(self._peers):
-            if known_address == address:
+            if known_address == address and known_epoch != epoch:
                 await self.forget(known_address, known_epoch)
 
     async def _connect(self, address: str, epoch: str, node: str) -> Peer:

@@ -88,6 +88,8 @@ class Puller:
             )
             response = await peer.stub.Lease(request, timeout=RPC_TIMEOUT_S)
             batch = batch_from_proto(response.handles) if response.handles.handles else None
+            if batch is not None:
+                _check_answer(batch, epoch, range(skip_blocks, len(hashes)))
         except grpc.aio.AioRpcError as error:
             log.warning("no lease from %s: %s", address, from_rpc_error(error).message)
             return None
@@ -104,10 +106,13 @@ class Puller:
         peer.stop_renewing(batch.lease_id)
         try:
             await self._transport.notify(batch.epoch, done_message(batch.lease_id))
+        except TransferError as error:
+            log.info("%s was not notified: %s", batch.node, error)
+        try:
             request = nodes_pb2.ReleaseRequest(lease_ids=[batch.lease_id])
             await peer.stub.Release(request, timeout=RPC_TIMEOUT_S)
-        except (TransferError, grpc.aio.AioRpcError) as error:
-            log.warning("lease at %s not released, it will expire: %s", batch.node, error)
+        except grpc.aio.AioRpcError as error:
+            log.warning("lease at %s not released, it will expire: %s", batch.node, error.details())
 
     async def close(self) -> None:
         await self._peers.close()
@@ -147,3 +152,10 @@ class Puller:
             seconds=time.monotonic() - started,
             nbytes=len(batch.handles) * self._block_bytes,
         )
+
+
+def _check_answer(batch: HandleBatch, epoch: str, asked: range) -> None:
+    """A peer's handles must be for blocks that were asked for, in order: any other would be written over good ones."""
+    indexes = [handle.index for handle in batch.handles]
+    if batch.epoch != epoch or indexes != list(asked)[: len(indexes)]:
+        raise TransferError(f"{batch.node} answered with handles that were not asked for")
