@@ -25,7 +25,7 @@ class PrefillService:
         log_request_id.set(start.request_id)
         node = self._node
         has_peer = start.HasField("peer")
-        lease_id, done = "", False
+        lease_id, done, handed_over = "", False, False
         with node.request(start, Job.PREFILL, load_first=has_peer) as (request, events):
             try:
                 ready, sent, pulled, first_token = 0, start.skip_blocks, 0, 0
@@ -40,15 +40,17 @@ class PrefillService:
                         case NewTokens(ids=ids):
                             first_token = ids[0]
                         case Finished():
-                            # Set before the yield: once the event may be out, the lease is its reader's.
+                            # Set before the yield: once the event may be out, the lease is its reader's. A reader
+                            # that holds every block already gets no handle and so will never release one.
                             done = True
+                            handed_over = len(request.block_table) > start.skip_blocks
                             yield await self._done(request, lease_id, sent, first_token, pulled)
                     if ready > sent and not done:
                         batch = await node.handles(lease_id, request.block_table[sent:ready], sent)
                         yield nodes_pb2.PrefillEvent(handles=batch_to_proto(batch))
                         sent = ready
             finally:
-                if lease_id and not done:
+                if lease_id and not handed_over:
                     node.leases.release(lease_id)
 
     async def _done(

@@ -140,7 +140,8 @@ def _decode(request: RouterRequest, ledger: Ledger, actions: list[Action]) -> Fl
             actions = [Emit(tuple(output.tokens.ids))]
         elif output.HasField("finished"):
             _book_decode(ledger.usage, output.finished)
-            ledger.leases.clear()  # the decode node released them when it had the bytes
+            if not output.finished.recomputed:
+                ledger.leases.clear()  # the decode node has all it wanted and released them itself
             yield [Finish(output.finished.reason)]
             return
         else:
